@@ -2,6 +2,6 @@
 
 ``errors`` are its failures, ``key_values`` its data types and interface, ``settings`` its endpoints and the login,
 ``gateway`` and ``gateway_txns`` the forms of requests and answers without I/O, ``client`` the connections to its
-servers, ``background`` the client for code that cannot wait.
+servers, ``background`` the client for code that cannot wait, ``batched`` many operations of it in few requests.
 Imports core only.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -13,10 +13,12 @@ from leveret.etcd.key_values import (
     OnAlive,
     OnEvents,
     OnLease,
+    OnOutcomes,
     OnRow,
     OnScan,
     OnSwap,
     OnTxn,
+    Operation,
     Txn,
 )
 
@@ -43,6 +45,10 @@ class Background:
 
     def swap(self, key: str, value: bytes | None, revision: int, then: OnSwap) -> None:
         self._start(partial(self._client.swap, key, value, revision), then)
+
+    def exchange(self, operations: Sequence[Operation], then: OnOutcomes) -> None:
+        """Answer the outcome of each operation, or the error of all; see ``EtcdClient.exchange``."""
+        self._start(partial(self._client.exchange, operations), then)
 
     def scan(self, prefix: str, then: OnScan) -> None:
         self._start(partial(self._client.scan_at, prefix), then)

@@ -12,7 +12,7 @@ at most both times the number of endpoints, and three times that if it has to lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Final, Self
@@ -28,12 +28,12 @@ from leveret.etcd.errors import (
     UnavailableError,
     UnknownOutcomeError,
 )
-from leveret.etcd.key_values import Row, Scan
+from leveret.etcd.key_values import CompareAndSwap, Row, Scan
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from leveret.etcd.key_values import Event, Swap, Txn, TxnAnswer
+    from leveret.etcd.key_values import Event, Operation, Outcome, Swap, Txn, TxnAnswer
     from leveret.etcd.settings import EtcdSettings
 
 CONNECTIONS_MAX: Final = 16  # per client; further requests wait for one, as for a connection
@@ -128,6 +128,18 @@ class EtcdClient:
         is_write = bool(txn.writes)
         answer = await self._ask(gateway.TXN, body, is_write=is_write)
         return gateway_txns.txn_answer(txn, answer)
+
+    async def exchange(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Carry out operations on different keys in one request; each succeeds or fails for itself.
+
+        Raises:
+            UnknownOutcomeError: each write may take effect, now or later.
+            ClusterError: any other: none has had an effect.
+        """
+        body = gateway_txns.exchange_request(list(map(gateway_txns.operation, operations)))
+        is_write = any(isinstance(each, CompareAndSwap) for each in operations)
+        answer = await self._ask(gateway.TXN, body, is_write=is_write)
+        return gateway_txns.exchange_answer(operations, answer)
 
     async def grant(self, ttl_s: int) -> int:
         """Return the number of a new lease, which ends ``ttl_s`` after it was kept alive last.

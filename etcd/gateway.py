@@ -81,14 +81,19 @@ class Range(msgspec.Struct):
     more: bool = False
 
 
-class _InTxn(msgspec.Struct):
+class TxnPart(msgspec.Struct):
+    """The answer to one operation of a transaction."""
+
     response_range: Range | None = None
+    response_txn: TxnResponse | None = None
 
 
-class _Txn(msgspec.Struct):
-    header: Header
+class TxnResponse(msgspec.Struct):
+    """The answer to a transaction, or to one within another, which has no header of its own."""
+
+    header: Header = msgspec.field(default_factory=Header)
     succeeded: bool = False
-    responses: list[_InTxn] = []
+    responses: list[TxnPart] = []
 
 
 class _Login(msgspec.Struct):
@@ -102,7 +107,7 @@ class _Failure(msgspec.Struct):
 
 
 _ranges: Final = msgspec.json.Decoder(Range, strict=False)
-_txns: Final = msgspec.json.Decoder(_Txn, strict=False)
+txns: Final = msgspec.json.Decoder(TxnResponse, strict=False)
 _logins: Final = msgspec.json.Decoder(_Login, strict=False)
 _failures: Final = msgspec.json.Decoder(_Failure, strict=False)
 _encode: Final = msgspec.json.encode
@@ -141,6 +146,11 @@ def swap_request(key: str, value: bytes | None, revision: int) -> bytes:
     Raises:
         TooLargeError: key or value are above the limits.
     """
+    return _encode(swap_txn(key, value, revision))
+
+
+def swap_txn(key: str, value: bytes | None, revision: int) -> dict[str, Any]:
+    """Return a compare-and-swap as a transaction; errors as ``swap_request``."""
     name = key_bytes(key)
     if value is not None and len(value) > VALUE_BYTES_MAX:
         raise TooLargeError(f"value of {len(value)} bytes for {key!r}, limit {VALUE_BYTES_MAX}")
@@ -150,7 +160,7 @@ def swap_request(key: str, value: bytes | None, revision: int) -> bytes:
         write = {"request_put": {"key": name, "value": value}}
     compare = {"target": "MOD", "key": name, "mod_revision": revision, "result": "EQUAL"}
     read = {"request_range": {"key": name}}
-    return _encode({"compare": [compare], "success": [write], "failure": [read]})
+    return {"compare": [compare], "success": [write], "failure": [read]}
 
 
 def login_request(user: str, password: str) -> bytes:
@@ -175,12 +185,17 @@ def scan_answer(body: bytes) -> tuple[list[Row], bool, int]:
 
 def swap_answer(key: str, value: bytes | None, body: bytes) -> Swap:
     """Return the outcome of a compare-and-swap."""
-    answer = decoded(_txns, body)
+    answer = decoded(txns, body)
+    return swap_of(key, value, answer, answer.header.revision)
+
+
+def swap_of(key: str, value: bytes | None, answer: TxnResponse, revision: int) -> Swap:
+    """Return the outcome of a compare-and-swap, alone or within a transaction that was made at this revision."""
     if answer.succeeded:
-        return Swap(True, None if value is None else Row(key, value, answer.header.revision))
+        return Swap(True, None if value is None else Row(key, value, revision))
     found = [each.response_range for each in answer.responses]
     if len(found) != 1 or found[0] is None:
-        raise GatewayError(f"etcd has not said what is under {key!r}: {body[:200]!r}")
+        raise GatewayError(f"etcd has not said what is under {key!r}")
     rows = rows_of(found[0].kvs)
     return Swap(False, rows[0] if rows else None)
 

@@ -6,6 +6,7 @@ that it has begun. etcd never cuts the writes of one revision in two lines (it w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,16 +14,28 @@ import msgspec
 from leveret.etcd.errors import CompactedError, GatewayError, TooLargeError
 from leveret.etcd.gateway import (
     VALUE_BYTES_MAX,
-    Header,
     KeyValue,
-    Range,
+    TxnPart,
     decoded,
     key_bytes,
     key_text,
     prefix_end,
     rows_of,
+    swap_of,
+    swap_txn,
+    txns,
 )
-from leveret.etcd.key_values import Delete, Event, Put, Txn, TxnAnswer
+from leveret.etcd.key_values import (
+    CompareAndSwap,
+    Delete,
+    Event,
+    Operation,
+    Outcome,
+    Put,
+    Read,
+    Txn,
+    TxnAnswer,
+)
 
 GRANT: Final = "/v3/lease/grant"
 KEEP_ALIVE: Final = "/v3/lease/keepalive"
@@ -32,17 +45,8 @@ WATCH: Final = "/v3/watch"
 OPERATIONS_MAX: Final = (
     128  # etcd's --max-txn-ops: preconditions of a transaction, and its operations
 )
+EXCHANGE_MAX: Final = OPERATIONS_MAX - 1  # a transaction within another counts for one more
 TXN_BYTES_MAX: Final = 1024 * 1024  # of keys and values; as base64 below etcd's 1.5 MiB
-
-
-class _InTxn(msgspec.Struct):
-    response_range: Range | None = None
-
-
-class _Txn(msgspec.Struct):
-    header: Header
-    succeeded: bool = False
-    responses: list[_InTxn] = []
 
 
 class _Lease(msgspec.Struct):
@@ -76,7 +80,6 @@ class _Line(msgspec.Struct):
     error: _Failed | None = None
 
 
-_txns: Final = msgspec.json.Decoder(_Txn, strict=False)
 _leases: Final = msgspec.json.Decoder(_Lease, strict=False)
 _kept_alive: Final = msgspec.json.Decoder(_KeptAlive, strict=False)
 _lines: Final = msgspec.json.Decoder(_Line, strict=False)
@@ -142,7 +145,7 @@ def _write(write: Put | Delete) -> dict[str, Any]:
 
 def txn_answer(txn: Txn, body: bytes) -> TxnAnswer:
     """Return the outcome of a transaction."""
-    answer = decoded(_txns, body)
+    answer = decoded(txns, body)
     ranges = [each.response_range for each in answer.responses if each.response_range is not None]
     if len(ranges) != (1 if answer.succeeded else 1 + len(txn.expects)):
         raise GatewayError(f"etcd has not answered what was read: {body[:200]!r}")
@@ -151,6 +154,45 @@ def txn_answer(txn: Txn, body: bytes) -> TxnAnswer:
         for each, read in zip(txn.expects, ranges[1:], strict=True):
             found[each.key] = read.kvs[0].mod_revision if read.kvs else 0
     return TxnAnswer(answer.succeeded, answer.header.revision, rows_of(ranges[0].kvs), found)
+
+
+# Exchanges: operations that know nothing of each other, in one request.
+
+
+def operation(wanted: Operation) -> dict[str, Any]:
+    """Return an operation as a part of an exchange: a read, or a transaction of its own.
+
+    Raises:
+        TooLargeError: key or value are above the limits.
+    """
+    if isinstance(wanted, Read):
+        return {"request_range": {"key": key_bytes(wanted.key)}}
+    return {"request_txn": swap_txn(*wanted)}
+
+
+def exchange_request(parts: Sequence[dict[str, Any]]) -> bytes:
+    """Return the body of an exchange, of at most ``EXCHANGE_MAX`` operations on different keys."""
+    return _encode({"success": parts})
+
+
+def exchange_answer(operations: Sequence[Operation], body: bytes) -> list[Outcome]:
+    """Return the outcome of each operation."""
+    answer = decoded(txns, body)
+    if len(answer.responses) != len(operations):
+        raise GatewayError(f"etcd has not answered all operations: {body[:200]!r}")
+    return [
+        _outcome(wanted, part, answer.header.revision)
+        for wanted, part in zip(operations, answer.responses, strict=True)
+    ]
+
+
+def _outcome(wanted: Operation, part: TxnPart, revision: int) -> Outcome:
+    if isinstance(wanted, Read) and part.response_range is not None:
+        rows = rows_of(part.response_range.kvs)
+        return rows[0] if rows else None
+    if isinstance(wanted, CompareAndSwap) and part.response_txn is not None:
+        return swap_of(wanted.key, wanted.value, part.response_txn, revision)
+    raise GatewayError(f"etcd has answered something else than an operation on {wanted.key!r}")
 
 
 # Leases.

@@ -40,6 +40,26 @@ class Swap(NamedTuple):
     row: Row | None
 
 
+class Read(NamedTuple):
+    """An operation: read a key. The answer is its ``Row``, or None."""
+
+    key: str
+
+
+class CompareAndSwap(NamedTuple):
+    """An operation: write a value, or delete it if ``value`` is None, if the key's revision is ``revision``.
+
+    The answer is a ``Swap``.
+    """
+
+    key: str
+    value: bytes | None
+    revision: int
+
+
+Operation: TypeAlias = Read | CompareAndSwap
+Outcome: TypeAlias = Row | Swap | None
+
 OnRow: TypeAlias = Callable[[Row | ClusterError | None], None]
 OnSwap: TypeAlias = Callable[[Swap | ClusterError], None]
 
@@ -128,6 +148,7 @@ class TxnAnswer(NamedTuple):
     found: dict[str, int]
 
 
+OnOutcomes: TypeAlias = Callable[[Sequence[Outcome] | ClusterError], None]
 OnScan: TypeAlias = Callable[[Scan | ClusterError], None]
 OnTxn: TypeAlias = Callable[[TxnAnswer | ClusterError], None]
 OnLease: TypeAlias = Callable[[int | ClusterError], None]

@@ -140,7 +140,7 @@ PARTS = {
     "records in etcd": Faults(
         etcd_mutants.MUTANTS,
         suite("gm", "records", "ring/member", "stores", "actor")
-        + suite("etcd", "gateway", "client"),
+        + suite("etcd", "gateway", "client", "batched"),
     ),
     "metadata in etcd": Faults(
         metadata_mutants.MUTANTS,

@@ -22,7 +22,21 @@ MUTANTS = {
         "EtcdClient._content", "len(content) > gateway.ANSWER_BYTES_MAX", "False"
     ),
     "a swap expects nothing": Mutant("swap_request", "revision", "0"),
-    "a swap that was refused is taken for done": Mutant("swap_answer", "answer.succeeded", "True"),
+    "a swap that was refused is taken for done": Mutant("swap_of", "answer.succeeded", "True"),
+    "two operations on one key go in one request": Mutant(
+        "BatchedKeyValues._send",
+        "batch.setdefault(each.operation.key, each) is not each",
+        "batch.setdefault(f'{at}', each) is not each",
+    ),
+    "what did not fit is forgotten": Mutant(
+        "BatchedKeyValues._send", "later += self._waiting[at:]", "pass"
+    ),
+    "what waits is not sent when an answer comes": Mutant(
+        "BatchedKeyValues._answered", "self._plan()", ""
+    ),
+    "a value that is too large fails the others": Mutant(
+        "BatchedKeyValues._add", "operation(wanted)", ""
+    ),
     "the next page begins with the last row": Mutant(
         "scan_request", "key_bytes(after) + b'\\x00'", "key_bytes(after)"
     ),

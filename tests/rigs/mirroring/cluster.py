@@ -100,7 +100,8 @@ class SimulatedContent:
 
     @property
     def is_settled(self) -> bool:
-        return not self._unsettled & self._leaving.keys()
+        self._unsettled &= self._leaving.keys()
+        return not self._unsettled
 
     def read(self, seqs: SeqRuns, found: Callable[[int, list[tuple[int, Any]]], None]) -> None:
         """Find some of them, some time later."""
