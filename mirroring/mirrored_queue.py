@@ -128,38 +128,32 @@ class MirroredQueue(BackingQueue):
     # Out.
 
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
-        fetched, _ = self._fetch_deliverable(lambda _: True, limit, bytes_max)
+        below = self._master.deliverable_below
+        fetched, head = self._queue.fetchwhile(lambda entry: entry[SEQ] < below, limit, bytes_max)
+        self._unacked.update(fetched.seqs)
+        if head is not None and head[SEQ] >= self._asked_below - AHEAD // 2:
+            self._ask_deliverable(head[SEQ], limit)
+        if head is not None and head[SEQ] >= self._master.deliverable_below:
+            fetched.pending = self._awaits_deliverable = True
         if not ack_required:
             self._forget(fetched.seqs)
         return fetched
 
-    def fetchwhile(
-        self, predicate: Predicate, limit: int, bytes_max: int
-    ) -> tuple[Fetched, Entry | None]:
-        return self._fetch_deliverable(predicate, limit, bytes_max)
-
-    def _fetch_deliverable(
-        self, predicate: Predicate, limit: int, bytes_max: int
-    ) -> tuple[Fetched, Entry | None]:
-        below = self._master.deliverable_below
-        fetched, head = self._queue.fetchwhile(
-            lambda entry: entry[SEQ] < below and predicate(entry), limit, bytes_max
-        )
-        self._unacked.update(fetched.seqs)
-        if head is not None and head[SEQ] >= self._asked_below - AHEAD:
-            self._ask_deliverable(head[SEQ], limit)
-        if head is not None and head[SEQ] >= self._master.deliverable_below and predicate(head):
-            fetched.pending = self._awaits_deliverable = True
-            return fetched, None
-        return fetched, head
-
     def _ask_deliverable(self, first: int, limit: int) -> None:
-        """Have the next messages become deliverable."""
+        """Have the next ready messages become deliverable, which begin at a seq."""
         ready = self._queue.ready_seqs(first, max(2 * limit, AHEAD)).seqs
         below = ready[-1] + 1 if ready else first + 1
         if below > self._asked_below:
             self._asked_below = below
             self._master.hand_out(below, self._now_s())
+
+    def fetchwhile(
+        self, predicate: Predicate, limit: int, bytes_max: int
+    ) -> tuple[Fetched, Entry | None]:
+        """Take expired messages, say; they go to no consumer, so nobody need know before."""
+        fetched, head = self._queue.fetchwhile(predicate, limit, bytes_max)
+        self._unacked.update(fetched.seqs)
+        return fetched, head
 
     def drop(self, limit: int, ack_required: bool) -> list[int]:
         seqs = self._queue.drop(limit, ack_required)

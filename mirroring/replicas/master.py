@@ -76,6 +76,7 @@ class Master:
         self._changes = RecordChanges(record, revision, outside.write)
         self._durable_no: dict[Replica, int] = {}
         self._agreed_no = 0  # durable on all waited for; confirmed if these are enough
+        self._reading: set[tuple[Replica, int]] = set()  # mirrors, and their pieces
         self._joining: set[Replica] = set()  # complete mirrors that are not in sync yet
         self._late: dict[Replica, int] = {}  # taken out, and what it must have to come back
         self._living = frozenset(record.in_sync)  # as far as is known
@@ -141,7 +142,7 @@ class Master:
         elif message.epoch < self.epoch:
             self._outside.send(sender, Stale(self.epoch))
         elif isinstance(message, Fetch):
-            self._content.read(message.seqs, partial(self._copy, sender, message.piece))
+            self._read(sender, message)
         elif isinstance(message, Durable):
             self._note_durable(sender, message.no)
 
@@ -154,9 +155,17 @@ class Master:
             ask.request, self.epoch, self.last_no, first, end, live, is_last, content.handed_out
         )
 
+    def _read(self, mirror: Replica, fetch: Fetch) -> None:
+        """Read messages for a mirror, which asks again and again until they come."""
+        reading = mirror, fetch.piece
+        if reading not in self._reading:
+            self._reading.add(reading)
+            self._content.read(fetch.seqs, partial(self._copy, mirror, fetch.piece))
+
     def _copy(
         self, mirror: Replica, piece: int, below: int, messages: list[tuple[int, Any]]
     ) -> None:
+        self._reading.remove((mirror, piece))
         self._outside.send(mirror, Copies(self.epoch, piece, below, tuple(messages)))
 
     def _note_durable(self, replica: Replica, no: int) -> None:

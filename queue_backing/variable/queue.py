@@ -60,6 +60,9 @@ by part, delta read in windows. Contents are fetched in chunks. A message that i
 marker, which the step gets as None; the caller goes on there when the message has been read. Damaged messages are left
 out.
 
+**Replicas.** The queue of a mirror is told of messages in any order (``insert``). Each goes to its place by the way of
+a message that is put back; but it may be younger than messages of Q2 and Q1 are.
+
 Source: ``rabbit_variable_queue``, 3.10.8.
 """
 

@@ -153,3 +153,22 @@ def test_messages_for_consumers_that_do_not_ack_are_gone_when_they_are_fetched()
     cluster.clock.jump(1.0)
 
     assert one.messages == two.messages == {FIRST + 2: 2}
+
+
+def test_expired_messages_are_taken_without_a_word_to_the_mirrors() -> None:
+    cluster, one, two = started()
+    cluster.publish(cluster.masters()[0], 3)
+    one.settle()
+    queue = mirrored(one)
+
+    for _ in range(10):
+        fetched, head = queue.fetchwhile(lambda entry: entry[0] == FIRST, 5, UNBOUNDED)
+        if fetched.seqs:
+            break
+        one.settle()
+    assert (fetched.seqs, head and head[0]) == ([FIRST], FIRST + 1)
+    queue.ack(fetched.seqs)
+    cluster.clock.jump(1.0)
+
+    assert list(two.messages.values()) == [1, 2]
+    assert two.content.handed_out == 0

@@ -511,3 +511,20 @@ def test_a_mirror_that_misses_an_instruction_asks_anew() -> None:
     mirror.instruct(Publish(1, next_no(mirror) + 1, FIRST + 1, (1,)))
 
     assert mirror.phase is Phase.ASKING
+
+
+def test_a_master_reads_a_piece_once_however_often_a_mirror_asks() -> None:
+    cluster, (one, two) = started(2)
+    master = master_of(one)
+    cluster.publish(master)
+    reads: list[Any] = []
+    one.content.read = lambda seqs, found: reads.append(found)  # type: ignore[method-assign]
+    fetch = Fetch(1, 7, ((FIRST, FIRST + 1),))
+
+    master.receive(two.me, fetch)
+    master.receive(two.me, fetch)
+    assert len(reads) == 1
+    reads[0](FIRST + 1, [(FIRST, 0)])
+    master.receive(two.me, fetch)
+
+    assert len(reads) == 2, "the answer may have been lost"

@@ -163,6 +163,9 @@ MUTANTS = {
     "a message that has come is still missing": Mutant(
         "Mirror._publish", "self._lacks_no_more(run)", ""
     ),
+    "a master reads for each question of a mirror": Mutant(
+        "Master._read", "reading not in self._reading", "True"
+    ),
     "a master without seqs goes on": Mutant(
         "Master._change", "self.next_seq + SPARE_SEQS > first_seq_of(self.epoch + 1)", "False"
     ),
@@ -201,10 +204,10 @@ QUEUES = {
         "MasterContent.resume", "wanted.is_pending or wanted.is_full", "False"
     ),
     "messages are handed out that the mirrors do not know of": Mutant(
-        "MirroredQueue._fetch_deliverable", "entry[SEQ] < below", "True"
+        "MirroredQueue.fetch", "entry[SEQ] < below", "True"
     ),
     "a fetch does not ask for what it may hand out": Mutant(
-        "MirroredQueue._fetch_deliverable", "self._ask_deliverable(head[SEQ], limit)", "pass"
+        "MirroredQueue.fetch", "self._ask_deliverable(head[SEQ], limit)", "pass"
     ),
     "an ack of a ready message removes it from the mirrors": Mutant(
         "MirroredQueue.ack", "seq in self._unacked", "True"
