@@ -208,8 +208,16 @@ class StoreRig:
             file.fsync()
         self.files.rename(path.with_suffix(".rdt"), path)
         self.files.fsync_dir(self.folder.rdq)
-        self.core.memtables.files.add_sealed(file_no, offset)
-        self.core.move(copies, self.moves.append)
+        memtables, decided = self.core.memtables, list[bool]()
+        memtables.files.add_sealed(file_no, offset)
+
+        def note(is_used: bool) -> None:
+            self.moves.append(is_used)
+            decided.append(is_used)
+            if len(decided) == len(copies) and not any(decided):  # all died meanwhile
+                memtables.files.free(file_no, 0, memtables.active.number)
+
+        self.core.move(copies, note)
         return file_no
 
     def collect(self) -> list[int]:
