@@ -1,9 +1,9 @@
 """BatchedKeyValues: many reads and compare-and-swaps in few requests.
 
-When a node of a cluster ends, all replicas that it had are replaced, each by a change of a record of its own: thousands
-of small requests at once. etcd writes to disk for each request that changes something, so what comes while requests are
-under way goes with the next, up to 127 operations in one. The operations of a request know nothing of each other: a
-conflict of one is its own. If a request fails, all its operations fail so.
+When a node of a cluster ends, the record of each replica that it had changes: thousands of small requests at once. etcd
+syncs its disk for each request that writes. So operations wait while four requests are under way, and the next request
+takes up to 127 of them. Each operation succeeds or fails for itself; if a request fails, all its operations fail with
+the same error.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class BatchedKeyValues:
         self._exchanger = exchanger
         self._waiting: list[_Waiting] = []
         self._requests = 0
+        self._under_way: set[str] = set()  # keys: operations on one key are made in their order
         self._is_due = False
 
     def read(self, key: str, then: OnRow) -> None:
@@ -77,9 +78,13 @@ class BatchedKeyValues:
             if len(batch) == EXCHANGE_MAX or (batch and size_bytes > TXN_BYTES_MAX):
                 later += self._waiting[at:]
                 break
-            if batch.setdefault(each.operation.key, each) is not each:
+            key = each.operation.key
+            if key in self._under_way or batch.setdefault(key, each) is not each:
                 later.append(each)
         self._waiting = later
+        if not batch:
+            return  # the next answer comes first
+        self._under_way.update(batch)
         self._requests += 1
         operations = [each.operation for each in batch.values()]
         self._exchanger.exchange(operations, partial(self._answered, list(batch.values())))
@@ -87,6 +92,7 @@ class BatchedKeyValues:
 
     def _answered(self, batch: list[_Waiting], outcomes: Sequence[Outcome] | ClusterError) -> None:
         self._requests -= 1
+        self._under_way.difference_update([each.operation.key for each in batch])
         self._plan()
         if isinstance(outcomes, ClusterError):
             outcomes = [outcomes] * len(batch)  # type: ignore[list-item]  # each gets it

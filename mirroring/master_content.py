@@ -32,7 +32,7 @@ class MasterContent:
         queue: expects gaps if there are any.
         live: the seqs of its messages.
         handed_out: messages below this seq may have been handed out.
-        points: those that wait for messages of this queue.
+        points: the sync points of this queue.
     """
 
     def __init__(

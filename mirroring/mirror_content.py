@@ -1,10 +1,9 @@
 """MirrorContent: the messages of a mirror, in a backing queue of its node.
 
-Instructions say by seqs which messages are added, and which are removed. The backing queue is one that delivers: it
-gives up only unacked messages. So the messages below the last one that is removed are *taken* from the queue's head and
-stay as unacked, without contents where these are on disk, until they are removed themselves. Most messages are removed
-in the order of the queue, so few stay there. A mirror that becomes master puts them back. RabbitMQ's mirrors do the
-same, but by lengths.
+Instructions name messages by their seqs. A backing queue removes only unacked messages. So a mirror first makes all
+messages unacked up to the highest seq that an instruction removes (it *takes* them), and then acks the named ones. Most
+messages are removed in the order of the queue, so few of those that were taken stay. A mirror that becomes master puts
+these back. RabbitMQ's mirrors do the same, but by lengths.
 
 Messages whose rows must be read first are taken later (``resume``); until then they are *leaving*, and live no more.
 

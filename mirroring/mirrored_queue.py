@@ -7,9 +7,9 @@ Mirrors learn which messages were published and which are gone, by their seqs. W
 waited for.
 
 **Handing out.** A message is handed out when all in-sync replicas know that it may be (rule 8 of ``replicas``).
-Messages that go straight to consumers bring that mark with them. Of ready messages a fetch takes those that are
-*deliverable*, and has more become so before they are wanted. When the head is not deliverable the fetch says
-``pending``.
+A message that goes straight to a consumer carries that mark in its own instruction. A fetch takes ready messages that
+are *deliverable*: the replicas know. It asks for more before the last one is taken. When the head is not deliverable,
+the fetch says ``pending``.
 """
 
 from __future__ import annotations

@@ -164,3 +164,25 @@ def test_an_answer_that_is_another_ones_is_refused() -> None:
             exchange_answer([Read("/k")], body)
     row = b'{"responses": [{"response_range": {"header": {}, "kvs": [{"key": "L2s=", "mod_revision": "5"}]}}]}'
     assert exchange_answer([Read("/k")], row) == [Row("/k", b"", 5)]
+
+
+async def test_an_operation_waits_for_earlier_ones_on_its_key() -> None:
+    sent: list[tuple[Sequence[Operation], OnOutcomes]] = []
+
+    class Late:
+        def exchange(self, operations: Sequence[Operation], then: OnOutcomes) -> None:
+            sent.append((operations, then))
+
+    batched, found = BatchedKeyValues(Late()), list[object]()
+    batched.read("/k", found.append)
+    batched.read("/k", found.append)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [operations for operations, _ in sent] == [[Read("/k")]]
+
+    batched.read("/other", found.append)
+    await asyncio.sleep(0)
+    assert [operations for operations, _ in sent[1:]] == [[Read("/other")]]
+    sent[0][1]([None])
+    await asyncio.sleep(0)
+    assert [operations for operations, _ in sent[2:]] == [[Read("/k")]]

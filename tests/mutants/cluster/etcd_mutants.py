@@ -25,8 +25,11 @@ MUTANTS = {
     "a swap that was refused is taken for done": Mutant("swap_of", "answer.succeeded", "True"),
     "two operations on one key go in one request": Mutant(
         "BatchedKeyValues._send",
-        "batch.setdefault(each.operation.key, each) is not each",
+        "batch.setdefault(key, each) is not each",
         "batch.setdefault(f'{at}', each) is not each",
+    ),
+    "an operation overtakes an earlier one on its key": Mutant(
+        "BatchedKeyValues._send", "key in self._under_way", "False"
     ),
     "what did not fit is forgotten": Mutant(
         "BatchedKeyValues._send", "later += self._waiting[at:]", "pass"
